@@ -1,0 +1,1 @@
+"""Side-by-side measurement of what the daemon costs."""

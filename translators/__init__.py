@@ -1,0 +1,1 @@
+"""Translators: from priorities to nice values and shares, pure."""
