@@ -22,7 +22,7 @@ class DriverError(Exception):
 
 
 class DriverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of every driver's own settings: what it takes below `engines[n].options` in the configuration."""
+    """Base of every driver's own settings: the keys it takes in its entry of `engines`."""
 
 
 class Driver(ABC):
