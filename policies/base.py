@@ -44,8 +44,6 @@ class Policy(ABC):
         """Priorities for the operators in scope. Pure: the same view and round give the same schedule."""
 
 
-def priorities_from(
-    values: Mapping[Entity, float], operators: Sequence[Operator]
-) -> dict[OperatorKey, float]:
+def priorities_from(values: Mapping[Entity, float], operators: Sequence[Operator]) -> dict[OperatorKey, float]:
     """The values of the operators in scope; those without a value stay out and so at baseline."""
     return {op.key: values[op.key] for op in operators if op.key in values}

@@ -35,7 +35,5 @@ class Translator(ABC):
         self.normaliser = normaliser
 
     @abstractmethod
-    def translate(
-        self, threads: Sequence[ThreadPriority], jvm_threads: Sequence[ThreadRef]
-    ) -> list[DesiredNice]:
+    def translate(self, threads: Sequence[ThreadPriority], jvm_threads: Sequence[ThreadRef]) -> list[DesiredNice]:
         """The state wanted for each thread; threads it does not mention keep their baseline."""
