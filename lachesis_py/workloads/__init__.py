@@ -1,0 +1,1 @@
+"""Streaming queries for the engines: demo, tests and benchmarks share them."""
