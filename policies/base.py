@@ -33,7 +33,7 @@ class Policy(ABC):
     """The normaliser that suits these priorities unless the configuration names another."""
 
     def __init__(self, options: Any = None) -> None:
-        self.options = options if options is not None else self.options_type()
+        self.options: Any = options if options is not None else self.options_type()
 
     @abstractmethod
     def metrics(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Translator(ABC):
     options_type: ClassVar[type[TranslatorOptions]] = TranslatorOptions
 
     def __init__(self, options: Any = None, normaliser: str = "minmax") -> None:
-        self.options = options if options is not None else self.options_type()
+        self.options: Any = options if options is not None else self.options_type()
         self.normaliser = normaliser
 
     @abstractmethod
